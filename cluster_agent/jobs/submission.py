@@ -65,6 +65,9 @@ Notify = Annotated[
         "--notify", metavar="COMMAND|URL", help="Run a command at its end, or send a URL how it ended (JSON)."
     ),
 ]
+Requeue = Annotated[
+    bool, typer.Option("--requeue", help="It writes its own checkpoints: it may be stopped, and is started again.")
+]
 PsCpu = Annotated[str | None, typer.Option("--ps-cpu", help="Cores of one parameter server, such as 1 or 500m.")]
 
 
@@ -84,6 +87,7 @@ def submit(
     time_limit: TimeLimit = None,
     depends_on: DependsOn = None,
     notify: Notify = None,
+    requeue: Requeue = False,
     suspend: Annotated[bool, typer.Option(help="Take it, and wait for `cluster-agent resume`.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until all have ended; exit code 1 unless done.")] = False,
     socket: Socket = None,
@@ -96,7 +100,7 @@ def submit(
     sizes = {"worker": TaskWords(workers, cpu, gpu), "ps": TaskWords(ps, ps_cpu)}
     given: dict[str, Any] = {"name": name, "modelType": model_type, "suspend": suspend or None}
     given["work"] = None if epochs is None else {"epochs": epochs}
-    given |= {"timeLimit": time_limit, "dependsOn": depends_on or None, "notify": notify}
+    given |= {"timeLimit": time_limit, "dependsOn": depends_on or None, "notify": notify, "requeue": requeue or None}
     exported = exported_variables(export, os.environ)
     stated = stated_variables(env or (), env_file or (), os.environ)
     messages = described(job, given, sizes)

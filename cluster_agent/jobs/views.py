@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from foundation.figures import duration, percent
+from foundation.figures import counted, duration, percent
 from foundation.text import plain_line
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def _rows(job: dict[str, Any], now_unix_seconds: float) -> Iterable[tuple[str, s
         "age": of_time["age"],
         **({"time limit": _limit(job)} if job.get("timeLimit") else {}),
         **({"depends on": ", ".join(job["dependsOn"])} if job.get("dependsOn") else {}),
+        **({"started again": counted(job["restarts"], "time")} if job.get("restarts") else {}),
         **({"notifies": job["notify"]} if job.get("notify") else {}),
         "command": " ".join([*(job.get("interpreter") or ()), job["script"], *job["args"]]),
         **({"runs in": job["workdir"]} if "workdir" in job else {}),

@@ -312,11 +312,17 @@ class LocalBackend(Backend):
             self._launchers.poll(needed=bool(self.table.unended))
 
     def _desired(self, job: Job, decision: Decision) -> Allocation:
-        """Desired size of a job; one that is starting keeps its size, unless held: else its starts are paid in vain."""
+        """Desired size of a job; one that is starting keeps its size, unless held: else its starts are paid in vain.
+
+        So does a script that is started again and writes its own checkpoints, until it can have written one.
+        """
         desired = decision.of(job.job_id)
         record = self.table.get(job.job_id)
         if desired != SUSPENDED or record is None or record.held:
             return desired
+        since = record.training_since_unix_seconds
+        if record.file.requeue and since and self.time_seconds - since < record.file.checkpoint_seconds:
+            return job.current
         starting = self.jobs.starting_seconds(job.job_id)
         return desired if starting is None or starting >= self._settings.start_seconds else job.current
 

@@ -236,6 +236,9 @@ class JobFile(_Words):
     """For how long it may have workers, in sbatch's words or as 90s, 30m, 2h, 1d; or a time at which it ends."""
     depends_on: tuple[Dependency, ...] = Field((), max_length=100)
     """Jobs that have to be done before it begins, or to have ended however (`NAME:any`)."""
+    requeue: bool = False
+    """Whether its script, of a fixed size, writes checkpoints of its own: others may be given its place once it has run
+    for `checkpointSeconds`, and it is started again."""
     notify: Annotated[Word, Field(max_length=_LONGEST_NOTIFY)] | None = None
     """A command that is run when it has ended, or a URL that is sent a line of JSON then."""
 
@@ -381,6 +384,8 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
         _check_can_join(job, workdir, source)
     else:
         job = _of_fixed_size(job, source)
+    if elastic and job.requeue:
+        raise BadJobFile(f"{source}: requeue: its script joins, and goes on from its checkpoint anyway; leave this out")
     if elastic and job.communication == "AllReduce" and "ps" in job.model_fields_set:
         raise BadJobFile(f"{source}: ps: an AllReduce job has no parameter servers; leave it out, or use PS")
     if job.worker.max > job.kind.most_workers:

@@ -59,6 +59,7 @@ class LocalMeasurement:
         fresh: whether the coordinator said it just now; else it is what its launcher wrote down last.
         seen_unix_seconds: when it was fresh last; 0: not since this agent began.
         failures: of its script, after which it went on; `last_failure` is the newest, in a line.
+        restarts: of a script of a fixed size, for whatever reason.
         damage: what of the job's folder cannot be used, in a line; empty if it was not in the way.
     """
 
@@ -77,6 +78,7 @@ class LocalMeasurement:
     failures: int = 0
     last_failure: str = ""
     damage: str = ""
+    restarts: int = 0
 
     @property
     def current(self) -> Allocation:
@@ -380,12 +382,13 @@ class ScriptJob(JobProcesses):
                 gpu_file=self._gpu_file,
                 checkpoint_seconds=file.checkpoint_seconds,
                 grace_seconds=self._grace_seconds,
+                requeue=file.requeue,
                 interpreter=None if file.interpreter is None else file.interpreter_words(sys.executable),
             )
         )
         before = self._folder.read(ScriptState)
         # What an earlier launcher said is no news of this one; what it counted goes on.
-        kept = {} if before is None else before.model_dump(include={"stall_seconds", "failures", "last_failure"})
+        kept = {} if before is None else before.counted
         self._folder.write(ScriptState(phase=JobPhase.STARTING, target=allocation.workers, **kept))
         self._folder.write(Target(request_id="", workers=allocation.workers))
         command = [sys.executable, "-m", _LAUNCHER, str(self._folder.path)]
@@ -416,6 +419,7 @@ class ScriptJob(JobProcesses):
             failures=state.failures,
             last_failure=state.last_failure,
             damage=damage,
+            restarts=max(0, state.starts - 1),
         )
 
     def cpu_seconds(self) -> float | None:

@@ -132,7 +132,7 @@ class LocalJobRecord(Section):
     @property
     def stays(self) -> bool:
         """Whether it runs, and nobody but its user may stop it: it would start over."""
-        return self.file.fixed and self.state is JobState.RUNNING and not self.held
+        return self.file.fixed and self.state is JobState.RUNNING and not (self.held or self.file.requeue)
 
 
 class JobTable:

@@ -136,6 +136,8 @@ def user_facts(
         "dependsOn": list(file.depends_on),
         "depends": record.depends,
         "notify": file.notify,
+        "requeue": file.requeue,
+        "restarts": measured.restarts,
         "args": list(file.args),
         "submittedUnixSeconds": record.submitted_unix_seconds,
         "waitedSeconds": age_seconds - run_seconds,

@@ -121,6 +121,7 @@ class RunningJobs:
         self._polled_at: set[str] = set()
         self._refreshed_seconds = 0.0
         self._futile_starts: dict[str, int] = {}
+        self._trained_before: dict[str, float] = {}
         self._starting_since: dict[str, float] = {}
         self._told_to_end: dict[str, float] = {}
         for record in table:
@@ -346,7 +347,11 @@ class RunningJobs:
 
     def _on_launcher_lost(self, record: LocalJobRecord, measured: LocalMeasurement) -> None:
         """It was killed, or could not begin; what it trained until its last checkpoint is kept."""
-        futile = self._futile_starts.get(record.name, 0) + 1 if measured.samples <= record.samples else 1
+        trained = self.training.seconds(self.table.get(record.name) or record, self._now())
+        ran = trained - self._trained_before.get(record.name, 0.0) >= record.file.checkpoint_seconds
+        gets_on = measured.samples > record.samples or (record.file.requeue and ran)
+        futile = 1 if gets_on else self._futile_starts.get(record.name, 0) + 1
+        self._trained_before[record.name] = trained
         if futile >= _STARTS:
             why = measured.failure or measured.damage or "its launcher ended before it had trained; see its logs"
             self._end(record, replace(measured, failure=why))
@@ -405,6 +410,7 @@ class RunningJobs:
         self.shares.release(name)
         self._wait_no_more(name)
         self._futile_starts.pop(name, None)
+        self._trained_before.pop(name, None)
         self._starting_since.pop(name, None)
         self._told_to_end.pop(name, None)
         self._processes.pop(name, None)

@@ -242,10 +242,11 @@ def test_variables_that_cannot_be_are_refused_in_a_line(shell: Shell, words: lis
 
 def test_what_a_job_waits_for_and_how_long_it_may_train_is_shown(shell: Shell) -> None:
     assert shell.type("submit", "--name", "first", "--", "python", "train.py").code == 0
-    words = ("--depends-on", "first:any", "--time-limit", "1-12:00:00", "--notify", "/bin/echo it ended")
-    words += ("--", "python", "train.py")
+    words = ("--depends-on", "first:any", "--time-limit", "1-12:00:00", "--notify", "/bin/echo it ended", "--requeue")
+    words += ("--", "/bin/true")
     facts = shell.type("submit", "--name", "second", "-o", "json", *words).json
     assert (facts["dependsOn"], facts["depends"]) == (["first:any"], True)
+    assert (facts["requeue"], facts["restarts"]) == (True, 0)
     assert (facts["timeLimit"], facts["timeLeftSeconds"]) == ("1-12:00:00", 129_600.0)
     shown = shell.type("job", "second").out
     assert "1-12:00:00, 1d12h left" in shown

@@ -51,6 +51,8 @@ from foundation.errors import BAD_INPUT, DISK_FULL
 from foundation.text import describe_end
 
 _HOST = "127.0.0.1"
+_RESTARTS_VARIABLE = "RESTART_COUNT"
+"""As of sbatch, without its SLURM_: 0 at the first start."""
 _BAD_INPUT = 2
 
 
@@ -220,7 +222,7 @@ class ScriptSupervisor:
         self._files = RankFiles(folder.path, record.checkpoint_seconds, clock)
         self._place = FolderPlace(folder.path)
         before = folder.read(ScriptState)
-        kept = {} if before is None else before.model_dump(include={"stall_seconds", "failures", "last_failure"})
+        kept = {} if before is None else before.counted
         self.state = ScriptState(phase=JobPhase.STARTING, **kept)
         self._changes = tuple(change for change in folder.changes() if change.ended_unix_seconds)
         self.group: RankGroup | None = None
@@ -296,12 +298,22 @@ class ScriptSupervisor:
             return
         self._coming = None
         gpus = read_gpus(self._record.gpu_file)
+        before = self.state.starts
+        self._note(self.state.phase, starts=before + 1)  # beforehand, so that no count is seen twice
+        again = {_RESTARTS_VARIABLE: str(before)} if self._record.requeue else {}
         try:
             self._use(gpus[: target.workers * self._record.gpus])
             self.group = RankGroup(
-                self._record, self._folder.path, target.workers, gpus, self._environment, self._clock, self._warm
+                self._record,
+                self._folder.path,
+                target.workers,
+                gpus,
+                {**self._environment, **again},
+                self._clock,
+                self._warm,
             )
         except OSError as error:
+            self.state = self.state.model_copy(update={"starts": before})
             line = f"no process can be started: {error.strerror or error}"
             if error.errno not in DISK_FULL:
                 self._note(JobPhase.FAILED, target=0, failure=line)

@@ -33,6 +33,7 @@ class ScriptRecord(Section):
         grace_seconds: from SIGTERM to SIGKILL.
         stop_seconds: for the checkpoint at which all workers stop; then they are ended without.
         restarts: failures in a row, without progress in between, after which the job fails.
+        requeue: whether the script is told how often it was started before.
         interpreter: what stands before the script in place of `python`, which it then is not.
     """
 
@@ -47,6 +48,7 @@ class ScriptRecord(Section):
     grace_seconds: float = Field(10.0, ge=0.0)
     stop_seconds: float = Field(60.0, ge=0.0)
     restarts: int = Field(3, ge=0)
+    requeue: bool = False
     interpreter: tuple[str, ...] | None = None
 
     @property
@@ -89,6 +91,7 @@ class ScriptState(Section):
         workers: that run now; `target` are about to.
         request_id: of the newest target that was looked at.
         stall_seconds: between the last step before a resize and the first one after it, over all resizes.
+        starts: of its script's processes, over all of the job's launchers.
         failures: of its script, over all of the job's launchers; `last_failure` is not the job's end.
     """
 
@@ -100,6 +103,12 @@ class ScriptState(Section):
     failure: str = ""
     failures: int = 0
     last_failure: str = ""
+    starts: int = 0
+
+    @property
+    def counted(self) -> dict[str, object]:
+        """What goes on from one launcher to the next."""
+        return self.model_dump(include={"stall_seconds", "failures", "last_failure", "starts"})
 
 
 class ScriptChanges(Section):

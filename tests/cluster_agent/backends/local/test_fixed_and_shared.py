@@ -110,6 +110,49 @@ def test_a_script_that_its_user_holds_is_ended_and_starts_over(tmp_path: Path) -
     assert script.starts == 2
 
 
+def test_a_script_that_is_requeued_gives_others_its_place_once_it_can_have_written_a_checkpoint(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=3000)
+    script = world.submit("script", epochs=50, requeue=True, checkpointSeconds=25.0, **fixed(cpu=2))
+    other = world.submit("other", epochs=3)
+    assert decide(world, script=(1, 0)) == ["script", "other"]
+    for _ in range(2):
+        assert decide(world, other=(1, 1)) == ["script", "other"], "every decision is about it"
+        assert (script.held, other.held) == (Allocation(1), SUSPENDED), "it has not run for long enough"
+    decide(world, other=(1, 1))
+    decide(world, other=(1, 1))
+    assert (script.process, state_of(world, "script")) == (None, JobState.SUSPENDED)
+    assert other.held == Allocation(1, 1)
+    record = world.backend.table.get("script")
+    assert record is not None
+    assert 25.0 <= record.trained_seconds < 40.0
+    while state_of(world, "other") is not JobState.DONE:
+        decide(world, other=(1, 1))
+    decide(world, script=(1, 0))
+    assert (script.starts, script.held) == (2, Allocation(1))
+    world.backend.table.change("script", held=True)
+    decide(world)
+    assert state_of(world, "script") is JobState.SUSPENDED, "its user need not wait"
+
+
+@pytest.mark.parametrize(("requeue", "state"), [(True, JobState.RUNNING), (False, JobState.FAILED)])
+def test_launchers_that_are_killed_after_a_while_do_not_fail_a_script_that_is_requeued(
+    tmp_path: Path, requeue: bool, state: JobState
+) -> None:
+    world = LocalWorld(tmp_path, slot_seconds=1000.0)
+    script = world.submit("script", epochs=5000, requeue=requeue, checkpointSeconds=15.0, **fixed())
+    script.says_total = False
+    for _ in range(4):
+        script.samples = -1e9  # nobody counts what it trains
+        world.at.append((world.now + 20.0, script.kill))
+        if not world.backend.table.unended:
+            break
+        decide(world, script=(1, 0))
+        script.samples = 0.0
+    if requeue:
+        decide(world, script=(1, 0))
+    assert state_of(world, "script") is state
+
+
 def test_while_scripts_have_all_nothing_is_decided_and_what_they_free_is_given_on(tmp_path: Path) -> None:
     world = LocalWorld(tmp_path, cpu_milli=2000, until_done=True)
     world.submit("script", epochs=6, **fixed(cpu=2))

@@ -123,6 +123,8 @@ def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
         ({"dependsOn": ["a:failed"]}, "key dependsOn.0 = 'a:failed': name a job; behind it :ok"),
         ({"dependsOn": "a"}, "key dependsOn = 'a': is a list; write dependsOn: [a]"),
         ({"interpreter": 3}, "key interpreter = 3"),
+        ({"requeue": "perhaps"}, "key requeue = 'perhaps'"),
+        ({"requeue": True}, "requeue: its script joins, and goes on from its checkpoint anyway; leave this out"),
         ({"notify": ""}, "notify: names nothing; give a command, or a URL"),
         ({"notify": "  "}, "notify: names nothing"),
         ({"notify": 3}, "key notify = 3"),

@@ -229,3 +229,54 @@ def test_one_that_it_ends_again_and_again_without_getting_on_fails_in_the_end(op
     job.start(Allocation(1))
     ended(job)
     assert (job.measure().phase, job.measure().failure) == (JobPhase.FAILED, "worker-0 was ended by SIGTERM")
+
+
+COUNTS = """
+import os, pathlib, signal, sys, time
+print("run", os.environ.get("RESTART_COUNT"), *sys.argv[1:], flush=True)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(int(sys.argv[1])))
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+sys.exit(int(pathlib.Path("go").read_text()))
+"""
+
+
+@pytest.mark.parametrize("end", ["suspended", "launcher", "agent"])
+@pytest.mark.parametrize("code", [0, 1])
+def test_one_that_is_requeued_is_started_again_with_its_words_and_its_count(
+    opened: Opened, tmp_path: Path, end: str, code: int
+) -> None:
+    log = tmp_path / "jobs" / "job" / "logs" / "worker-0.log"
+    for number in range(3):
+        job = opened(COUNTS, args=[str(code), "--lr", "0.1"], requeue=True)
+        job.start(Allocation(1))
+        line = f"run {number} {code} --lr 0.1"
+        wait_until(lambda line=line: log.exists() and line in log.read_text(encoding="utf-8"), line)  # type: ignore[misc]
+        wait_until(lambda job=job: phase_of(job) is JobPhase.RUNNING, "its launcher says so")  # type: ignore[misc]
+        assert job.measure().restarts == number
+        if number < 2:
+            if end == "suspended":
+                assert job.request("give-back", SUSPENDED, resume=False) == ""
+            elif end == "agent":
+                job.terminate()
+            else:
+                launcher = job.launcher
+                assert launcher
+                os.kill(launcher, signal.SIGKILL)
+            ended(job)
+            job.clear()
+            if end != "launcher":
+                assert phase_of(job) is JobPhase.SUSPENDED
+    (tmp_path / "go").write_text("3", encoding="utf-8")
+    ended(job)
+    assert phase_of(job) is JobPhase.FAILED
+    assert job.measure().failure.startswith("worker-0 ended with exit code 3")
+    assert log.read_text(encoding="utf-8").count("run ") == 3, "by itself it is not started again"
+
+
+def test_one_that_is_not_requeued_is_not_told_a_count(opened: Opened, tmp_path: Path) -> None:
+    (tmp_path / "go").write_text("0", encoding="utf-8")
+    job = opened(COUNTS, args=["0"])
+    job.start(Allocation(1))
+    ended(job)
+    assert "run None 0" in (job.log_folder / "worker-0.log").read_text(encoding="utf-8")
