@@ -342,8 +342,11 @@ class Intervals:
                 steps_per_epoch=steps_per_epoch(record, measured),
                 total_epochs=measured.total_epochs or record.total_epochs,
             )
+        paused = max(0.0, whole - seconds)
         if not believed or (record is not None and record.file.fixed):
-            seconds = samples = 0.0  # nobody counts what it trains: no speed is to be learned from that
+            # Nobody counts what it trains: no speed is to be learned from that, nor that it stands still all the time.
+            paused = paused if record is not None and record.file.requeue and not finished else whole
+            seconds = samples = 0.0
         return Progress(
             job.job_id,
             job.job_type,
@@ -353,7 +356,7 @@ class Intervals:
             samples / job.samples_per_epoch,
             job.remaining_epochs,
             finished,
-            max(0.0, whole - seconds),
+            paused,
         )
 
     def _is_believed(self, interval: _Interval, record: LocalJobRecord, samples: float, seconds: float) -> bool:

@@ -134,6 +134,17 @@ def test_a_script_that_is_requeued_gives_others_its_place_once_it_can_have_writt
     assert state_of(world, "script") is JobState.SUSPENDED, "its user need not wait"
 
 
+def test_a_script_that_is_requeued_teaches_no_speed_and_no_long_start(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    world.submit("script", epochs=50, requeue=True, **fixed())
+    for number in range(3):
+        observed = world.backend.observe()
+        assert observed is not None
+        (progress,) = world.backend.apply(Decision({"script": Allocation(1)}))
+        assert (progress.seconds, progress.samples, progress.allocation) == (0.0, 0.0, Allocation(1))
+        assert progress.paused_seconds < (3.0 if number == 0 else 0.2), "of ten"
+
+
 @pytest.mark.parametrize(("requeue", "state"), [(True, JobState.RUNNING), (False, JobState.FAILED)])
 def test_launchers_that_are_killed_after_a_while_do_not_fail_a_script_that_is_requeued(
     tmp_path: Path, requeue: bool, state: JobState

@@ -32,7 +32,9 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
 
     def open_job(code: str, workers: int = 1, name: str = "job", **more: object) -> ScriptJob:
         names.append(name)
-        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+        script = tmp_path / f"{name}.py"
+        if not script.exists() or script.read_text(encoding="utf-8") != code:  # a Python may be about to read it
+            script.write_text(code, encoding="utf-8")
         content = {"modelType": "any", "script": f"{name}.py", "worker": {"replicas": workers}, **more}
         file = check_job(content, tmp_path, "it")
         record = LocalJobRecord(name=name, number=1, file=file, submitted_unix_seconds=0.0)
