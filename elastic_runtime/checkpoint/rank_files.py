@@ -8,6 +8,9 @@ FOLDER/progress.json    step, samples and epochs, every so often; no more than a
        checkpoint.pt    the newest whole model, with the optimizer's state; replaced whole
        checkpoint.before.pt    the one before it, which is gone on with where the newest turns out to be damaged
        stop             is there while the processes are to write a checkpoint and end
+       meeting.json     the group that they are to form after their next step, without an end; the launcher's
+       ready-G-R        process R, which is to be in group G, has come to its loop, and waits for the others
+       port-G           where the first process of group G listens
 
 What `torch.save` writes is a zip archive with a CRC-32 of each record, which `torch.load` does not look at; here all of
 them are checked. Checkpoints may be in an object store instead; the rest stays in the folder.
@@ -44,6 +47,8 @@ _log = structlog.get_logger()
 FOLDER_VARIABLE = "ELASTIC_RANKS_FOLDER"
 STORE_VARIABLE = "ELASTIC_RANKS_CHECKPOINTS"
 CHECKPOINT_SECONDS_VARIABLE = "ELASTIC_CHECKPOINT_SECONDS"
+MEETING_VARIABLE = "ELASTIC_RANKS_MEETING"
+"""The group that a process is to join while the others train; the others were started together, as group 1."""
 _REPORT_SECONDS = 0.25
 _USUAL_CHECKPOINT_SECONDS = 60.0
 _MOST = 2.0**53
@@ -155,6 +160,8 @@ class RankProgress:
 
     Attributes:
         processes: of the run that says so; 0: no run has reported anything.
+        live: whether its processes can form another group without an end.
+        stall_seconds: that the first process has waited for other groups.
     """
 
     processes: int = 0
@@ -164,6 +171,21 @@ class RankProgress:
     epoch: float = 0.0
     total_epochs: float = 0.0
     finished: bool = False
+    live: bool = False
+    stall_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A group that a running job's processes are to form.
+
+    Attributes:
+        number: of the group, from 2.
+        workers: that are in it; who has a higher rank leaves.
+    """
+
+    number: int
+    workers: int
 
 
 class RankFiles:
@@ -183,6 +205,7 @@ class RankFiles:
         self._store = store
         self._folder = folder
         self.stop_file = folder / "stop"
+        self._meeting_file = folder / "meeting.json"
         self.checkpoint_file = folder / "checkpoint.pt"
         self._file_before = folder / "checkpoint.before.pt"
         self._is_damaged = False
@@ -196,6 +219,47 @@ class RankFiles:
     def stop_requested(self) -> bool:
         """Whether the processes are to write a checkpoint and end."""
         return self.stop_file.exists()
+
+    def meeting(self) -> Meeting | None:
+        """The group that is to be formed; None if none is, or what says so cannot be read."""
+        if not self._meeting_file.exists():
+            return None
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            found = parse_json(read_ordinary(self._meeting_file, below=self._folder.parent))
+            if isinstance(found, dict) and all(type(value) is int and value > 0 for value in found.values()):
+                return Meeting(**found)
+        return None
+
+    def call(self, meeting: Meeting) -> None:
+        """Ask for a group.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        write_whole(self._meeting_file, json.dumps(asdict(meeting)), durable=False, mode=PRIVATE, alone=True)
+
+    def say_ready(self, number: int, rank: int) -> None:
+        """Say that this process waits for the others of a group."""
+        (self._folder / f"ready-{number}-{rank}").touch(mode=PRIVATE)
+
+    def is_ready(self, number: int, rank: int) -> bool:
+        """Whether that process has said so."""
+        return (self._folder / f"ready-{number}-{rank}").exists()
+
+    def say_port(self, number: int, port: int) -> None:
+        """Say where the first process of a group listens."""
+        write_whole(self._folder / f"port-{number}", str(port), durable=False, mode=PRIVATE, alone=True)
+
+    def port_of(self, number: int) -> int | None:
+        """Where it does; None if it does not yet."""
+        with contextlib.suppress(OSError, ValueError):
+            return int(read_ordinary(self._folder / f"port-{number}", below=self._folder.parent))
+        return None
+
+    def forget_meetings(self) -> None:
+        """Remove what meetings left."""
+        for path in (self._meeting_file, *self._folder.glob("ready-*-*"), *self._folder.glob("port-*")):
+            path.unlink(missing_ok=True)
 
     @property
     def checkpoint_due(self) -> bool:

@@ -44,10 +44,10 @@ class Agreement:
     Args:
         named: facts that have to be the same in all, as they are now.
         followed: facts of which the first worker's hold; the others take them where they differ.
-        wants_stop: whether this worker wants all to stop.
+        wish: what this worker wants all to do after this step: nothing (0), to stop (1), to form a group (its number).
 
     Attributes:
-        stopping: whether any worker wanted it, as of the last agreement.
+        wish: the largest of all, as of the last agreement.
         differs: whether a followed fact differed in it.
     """
 
@@ -56,10 +56,10 @@ class Agreement:
         group: ProcessGroup,
         named: Callable[[], Mapping[str, int]],
         followed: Callable[[], int],
-        wants_stop: Callable[[], bool],
+        wish: Callable[[], int],
     ) -> None:
-        self._group, self._named, self._followed, self._wants_stop = group, named, followed, wants_stop
-        self.stopping = self.differs = False
+        self._group, self._named, self._followed, self._mine = group, named, followed, wish
+        self.wish, self.differs = 0, False
 
     def begin(self, got_gradient: Sequence[bool]) -> Callable[[], list[bool]]:
         """Begin to agree; what is returned waits, and says which parameters got a gradient in any worker.
@@ -69,7 +69,7 @@ class Agreement:
         """
         named = self._named()
         facts = [*named.values(), self._followed()]
-        words = [int(self._wants_stop()), *facts, *(-fact for fact in facts), *map(int, got_gradient)]
+        words = [self._mine(), *facts, *(-fact for fact in facts), *map(int, got_gradient)]
         vector = torch.tensor(words, dtype=torch.int64, device=self._group.device)
         wait = self._group.begin_maximum(vector)
 
@@ -81,7 +81,7 @@ class Agreement:
             for name, mine, most, least in zip(named, facts, high, low, strict=False):
                 if most != least:
                     raise ModelMismatch(_difference(name, mine, most, least, self._group.rank))
-            self.stopping, self.differs = bool(largest[0]), high[-1] != low[-1]
+            self.wish, self.differs = int(largest[0]), high[-1] != low[-1]
             return [bool(flag) for flag in largest[1 + 2 * count :]]
 
         return agreed

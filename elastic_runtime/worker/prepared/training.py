@@ -42,7 +42,7 @@ from elastic_runtime.worker.prepared.loader import (
 from elastic_runtime.worker.prepared.user_state import State, content_of, digest_of, restore, without_numpy
 from elastic_runtime.worker.ranks.gradient_buckets import merge_buffers
 from elastic_runtime.worker.ranks.process_group import ProcessGroup
-from elastic_runtime.worker.ranks.rank_keeper import RankKeeper, Reach
+from elastic_runtime.worker.ranks.rank_keeper import STOP, RankKeeper, Reach
 from elastic_runtime.worker.ranks.rank_pod import RankPlace, RankPod
 from elastic_runtime.worker.script_guards import HookGuard, is_left_on_purpose
 
@@ -94,6 +94,7 @@ class PreparedTraining:
     Args:
         group: of all workers; None: there are no others, and nobody looks after this one.
         states: of `elastic.state`; more may come.
+        meeting: number of the group that this worker begins in; above 1 it joins others that train, at its loop.
 
     Raises:
         ModelMismatch: another worker, or the checkpoint, has another model.
@@ -107,6 +108,7 @@ class PreparedTraining:
         group: ProcessGroup | None = None,
         files: RankFiles | None = None,
         pod_place: RankPlace | None = None,
+        meeting: int = 1,
     ) -> None:
         self._parts, self._states, self._group = parts, states, group
         self.place = Place()
@@ -131,20 +133,24 @@ class PreparedTraining:
         self._apart = torch.empty(0)
         self._length = 1
         self._keeper: RankKeeper | None = None
+        self._meeting = meeting
+        self._catches_up = meeting > 1
         self._optimized = {optimizer: _parameters_of(optimizer) for optimizer in parts.optimizers}
         for optimizer in parts.optimizers:
             optimizer.register_step_pre_hook(self._on_step)
         if group is None:
             return
-        self._share_model(group)
-        self._agreement = Agreement(group, self._named_facts, self._states_digest, self._wants_stop)
+        if not self._catches_up:
+            self._share_model(group)
+        self._agreement = Agreement(group, self._named_facts, self._states_digest, self._wish)
         self._sums = IncrementSums(parts.trained, group, self._weight_of_backward, self._begin_agreement)
         parts.model.register_forward_pre_hook(self._on_forward)
         parts.model.register_forward_hook(self._on_forward_end, always_call=True)
         if files is not None:
             pod = None if pod_place is None else RankPod(pod_place, group.rank, group.size)
-            self._keeper = RankKeeper(files, self, self._reach, group, pod)
-            self._keeper.begin()
+            self._keeper = RankKeeper(files, self, self._reach, group, pod, live=pod is None and group.may_meet)
+            if not self._catches_up:
+                self._keeper.begin()
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> PreparedTraining:
         """Itself: a copy of the model, such as an average of it, has hooks that name this."""
@@ -208,10 +214,10 @@ class PreparedTraining:
             self._passes_to_skip -= 1
             return
         self._length = len(items)
-        self._draws_alike = self._group is not None and self._group.size > 1
         try:
             while self.place.position < len(items):
                 self._safe_point()
+                self._draws_alike = self._group is not None and self._group.size > 1
                 self._share_random_numbers()
                 yield items[self.place.position]
                 self._end_batch()
@@ -256,7 +262,7 @@ class PreparedTraining:
 
     def weigh(self, count: float) -> None:
         """Let this worker's slice count by so many of what its loss is a mean over, such as tokens."""
-        if self._group is not None and self._group.size > 1:
+        if self._group is not None and self._group.size > 1 and not self._catches_up:
             mine = float(count) if self._weight else 0.0  # one without samples computes for nothing
             total = float(self.sum(mine))
             self._weight = mine / total if total else 0.0
@@ -264,9 +270,10 @@ class PreparedTraining:
     def sum(self, value: Any) -> Any:
         """The sum of every worker's value, a number or a tensor; all workers have to ask.
 
-        A worker for which a batch has no sample computes one for nothing; what it gives then counts as zero.
+        A worker for which a batch has no sample computes one for nothing; what it gives then counts as zero. One that
+        has joined gets its own value until its first batch: the others are through with what comes before.
         """
-        if self._group is None:
+        if self._group is None or self._catches_up:
             return value
         is_tensor = isinstance(value, torch.Tensor)
         mine = value.detach().clone() if is_tensor else torch.tensor(float(value), dtype=torch.float64)
@@ -369,6 +376,9 @@ class PreparedTraining:
         begins = place.position
         for position in range(begins, len(order)):
             self._safe_point()
+            if group.size != size:  # what was read ahead was cut for another number of workers
+                size = group.size
+                reading = iter(SlicedReader(loader, order, position, rank, size, self._smallest, seed + position))
             if position == begins:
                 self._draw_apart()
             self._weight, data = next(reading)
@@ -410,6 +420,8 @@ class PreparedTraining:
             raise BadInput("elastic.epochs or elastic.steps is used a second time; a job trains in one loop")
         self._in_loop = self._looped = True
         self._hook_guard.check()
+        if self._catches_up and self._keeper is not None:
+            self._keeper.join_running(self._meeting)
 
     def _safe_point(self) -> None:
         """Between two batches: take the first worker's values where they differ; stop here if one was asked to."""
@@ -421,14 +433,15 @@ class PreparedTraining:
         if self._resumed is not None:
             resumed, self._resumed = self._resumed, None
             self._restore(resumed)
+        self._catches_up = False
         if self._keeper is None:
             return
         self._check_schedulers()
-        stopping = self._agreement.stopping
-        if stopping:
+        wish, self._agreement.wish = self._agreement.wish, 0
+        if wish:
             self._merge_buffers()
-        self._keeper.after_step(self.place.step, finished=False, stopped=stopping)
-        if stopping:
+        self._keeper.after_step(self.place.step, finished=False, stopped=wish == STOP)
+        if wish == STOP or (wish and not self._keeper.regroup(self.place.step)):
             _log.info("stopped-between-batches", step=self.place.step)
             raise SystemExit(0)
 
@@ -513,8 +526,8 @@ class PreparedTraining:
             return 0
         return digest([digest_of(state) for state in self._states])
 
-    def _wants_stop(self) -> bool:
-        return self._keeper is not None and self._keeper.stop_requested
+    def _wish(self) -> int:
+        return 0 if self._keeper is None else self._keeper.wish
 
     def _reach(self, step: int) -> Reach:
         samples = step * (self._parts.loader.batch_size or 1 if self._parts.loader is not None else self._batch_size)

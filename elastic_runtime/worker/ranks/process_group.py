@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed.rendezvous import rendezvous
 
 from elastic_runtime.errors import BadInput, ElasticError
@@ -23,11 +24,15 @@ WORLD_VARIABLE = "WORLD_SIZE"
 _ADDRESS_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 DEADLINE_SECONDS = 300.0
 """A step of the slowest process, its data included, has to fit; what takes longer counts as hanging."""
+_POLL_SECONDS = 0.002
 _groups = itertools.count()
 
 
 class ProcessGroup:
     """torch.distributed's default group; joins it, and leaves it if it was not there before.
+
+    Args:
+        joins: whether it joins; else `meet` does.
 
     Raises:
         BadInput: variables are missing, or no numbers.
@@ -35,28 +40,75 @@ class ProcessGroup:
     """
 
     def __init__(
-        self, environment: Mapping[str, str], device: torch.device, deadline_seconds: float = DEADLINE_SECONDS
+        self,
+        environment: Mapping[str, str],
+        device: torch.device,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        *,
+        joins: bool = True,
     ) -> None:
         missing = [name for name in (RANK_VARIABLE, WORLD_VARIABLE, *_ADDRESS_VARIABLES) if not environment.get(name)]
         if missing:
             raise BadInput(f"{', '.join(missing)} is not set, and {WORLD_VARIABLE} is: start the script with torchrun")
         self.device, self.deadline_seconds = device, deadline_seconds
         self.rank, self.size = (_number(environment, name) for name in (RANK_VARIABLE, WORLD_VARIABLE))
+        self._host = environment[_ADDRESS_VARIABLES[0]]
+        self._backend = "nccl" if device.type == "cuda" else "gloo"
         self._owned = not dist.is_initialized()
+        self.joined = joins
         if self._owned:
             # What optimizers load later would, if it is loaded while there is a group, keep that group's threads alive
             # after its end; one of them that is still busy when the interpreter ends aborts the process.
             import_module("torch._dynamo")
-            with self._translated():
-                self._begin("nccl" if device.type == "cuda" else "gloo")
+            if joins:
+                with self._translated():
+                    self._begin()
 
-    def _begin(self, backend: str) -> None:
+    @property
+    def may_meet(self) -> bool:
+        """Whether the group is this one's own, and not the script's."""
+        return self._owned
+
+    def meet(self, size: int, say_port: Callable[[int], None], port_of_first: Callable[[], int | None]) -> None:
+        """Leave the group, and form another of `size` processes, whose first one is this one's first too.
+
+        Args:
+            say_port: told by the first process where it listens.
+            port_of_first: where it does, as the others hear it; None: it does not yet.
+
+        Raises:
+            ElasticError: the others do not come in time.
+        """
+        deadline = datetime.timedelta(seconds=self.deadline_seconds)
+        with self._translated():
+            if self.joined:
+                dist.destroy_process_group()
+            if self.rank == 0:
+                store = TCPStore(self._host, 0, size, True, deadline, wait_for_workers=False)
+                say_port(store.port)
+            else:
+                # A store's client that finds nobody would ask again much later only.
+                store = TCPStore(self._host, self._waited_for(port_of_first), size, False, deadline)
+            dist.init_process_group(
+                self._backend, timeout=deadline, store=PrefixStore("elastic", store), rank=self.rank, world_size=size
+            )
+        self.size, self.joined = size, True
+
+    def _waited_for(self, port_of_first: Callable[[], int | None]) -> int:
+        until = time.monotonic() + self.deadline_seconds
+        while (port := port_of_first()) is None:
+            if time.monotonic() >= until:
+                raise RuntimeError("the first process does not listen")
+            time.sleep(_POLL_SECONDS)
+        return port
+
+    def _begin(self) -> None:
         """Join the others, under a name of its own: torchrun's store keeps those of an earlier group."""
         deadline = datetime.timedelta(seconds=self.deadline_seconds)
         store, rank, size = next(rendezvous("env://", timeout=deadline))
         store.set_timeout(deadline)
         named = PrefixStore(f"elastic-{next(_groups)}", store)
-        dist.init_process_group(backend, timeout=deadline, store=named, rank=rank, world_size=size)
+        dist.init_process_group(self._backend, timeout=deadline, store=named, rank=rank, world_size=size)
 
     def begin_sum(self, tensor: torch.Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Callable[[], None]:
         """Begin to replace a tensor by its sum over all processes; calling the returned function waits for it.

@@ -6,16 +6,20 @@ Buffers are merged before a checkpoint at which all stop; one that is written in
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from io import BytesIO
 from typing import Any, Protocol
 
 import structlog
 import torch
 from torch import nn
 
-from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress
+from elastic_runtime.checkpoint.rank_files import Meeting, RankFiles, RankProgress
 from elastic_runtime.errors import CheckpointError, ModelMismatch
 from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.model.layout import Layout
@@ -23,6 +27,16 @@ from elastic_runtime.worker.ranks.process_group import ProcessGroup
 from elastic_runtime.worker.ranks.rank_pod import RankPod
 
 _log = structlog.get_logger()
+
+
+STOP = 1
+
+
+def saved(content: dict[str, Any]) -> bytes:
+    """A state on its way to another process."""
+    buffer = BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +109,7 @@ class RankKeeper:
 
     Args:
         reach: how far so many steps are.
+        live: whether the training can go on in another group.
     """
 
     def __init__(
@@ -104,13 +119,17 @@ class RankKeeper:
         reach: Callable[[int], Reach],
         group: ProcessGroup,
         pod: RankPod | None = None,
+        *,
+        live: bool = False,
     ) -> None:
+        self._live = live
         self._files = files
         self._state = state
         self._reach = reach
         self._group = group
         self._pod = pod
         self._is_first = group.rank == 0
+        self._stall_seconds = 0.0
 
     @property
     def stop_requested(self) -> bool:
@@ -119,6 +138,52 @@ class RankKeeper:
         The others hear it from that one.
         """
         return (self._is_first and self._files.stop_requested) or (self._pod is not None and self._pod.stop_requested)
+
+    @property
+    def wish(self) -> int:
+        """What all are to do after this step: nothing (0), `STOP`, or to form the group of that number."""
+        if self.stop_requested:
+            return STOP
+        meeting = self._files.meeting() if self._is_first and self._live else None
+        return 0 if meeting is None else meeting.number
+
+    def regroup(self, step: int) -> bool:
+        """Form the group that is wished for, with the state of the first process; whether this one is in it.
+
+        Raises:
+            ElasticError: the others do not come.
+        """
+        began = time.monotonic()
+        mine = self._files.meeting() if self._is_first else None
+        told = json.loads(self._group.bytes_of_first(json.dumps(asdict(mine)).encode() if mine else b"{}") or b"{}")
+        if not told:  # taken back since
+            return True
+        meeting, before = Meeting(**told), self._group.size
+        if self._group.rank >= meeting.workers:
+            return False
+        self._meet(meeting.number, meeting.workers)
+        if meeting.workers > before:
+            self._group.bytes_of_first(saved(self._state.content(step)) if self._is_first else b"")
+        if self._is_first:
+            self._files.forget_meetings()
+        self._stall_seconds += time.monotonic() - began
+        self._report(step, finished=False, at_once=True)
+        _log.info("regrouped", number=meeting.number, workers=meeting.workers, step=step)
+        return True
+
+    def join_running(self, number: int) -> None:
+        """Wait for the others, which train, and become what they are.
+
+        Raises:
+            ElasticError: they do not come.
+            ModelMismatch: they train another model.
+        """
+        self._files.say_ready(number, self._group.rank)
+        self._meet(number, self._group.size)
+        self._state.take(torch.load(BytesIO(self._group.bytes_of_first(b"")), weights_only=True))
+
+    def _meet(self, number: int, workers: int) -> None:
+        self._group.meet(workers, partial(self._files.say_port, number), partial(self._files.port_of, number))
 
     def begin(self) -> int:
         """Go on from the newest checkpoint, if there is one; the steps that are done.
@@ -150,7 +215,7 @@ class RankKeeper:
                 _log.warning("checkpoint-not-written", error=str(error))
         self._report(step, finished=finished, stopped=stopped)
 
-    def _report(self, step: int, *, finished: bool, stopped: bool = False) -> None:
+    def _report(self, step: int, *, finished: bool, stopped: bool = False, at_once: bool = False) -> None:
         reach = self._reach(step)
         progress = RankProgress(
             processes=self._group.size,
@@ -160,8 +225,10 @@ class RankKeeper:
             epoch=reach.epoch,
             total_epochs=reach.total_epochs,
             finished=finished,
+            live=self._live,
+            stall_seconds=self._stall_seconds,
         )
         if self._is_first:
-            self._files.report(progress, at_once=finished or stopped)
+            self._files.report(progress, at_once=at_once or finished or stopped)
         if self._pod is not None:
             self._pod.report(progress, reach.total_steps, stopped=stopped)

@@ -22,6 +22,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 import structlog
@@ -34,7 +36,14 @@ from cluster_agent.backends.local.scripts.script_folder import (
     ScriptState,
     Target,
 )
-from elastic_runtime.checkpoint.rank_files import CHECKPOINT_SECONDS_VARIABLE, FOLDER_VARIABLE, RankFiles, RankProgress
+from elastic_runtime.checkpoint.rank_files import (
+    CHECKPOINT_SECONDS_VARIABLE,
+    FOLDER_VARIABLE,
+    MEETING_VARIABLE,
+    Meeting,
+    RankFiles,
+    RankProgress,
+)
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.gpu_seats import read_gpus, write_used
 from elastic_runtime.launcher.job_folder import FolderPlace, JobLock
@@ -54,6 +63,25 @@ _HOST = "127.0.0.1"
 _RESTARTS_VARIABLE = "RESTART_COUNT"
 """As of sbatch, without its SLURM_: 0 at the first start."""
 _BAD_INPUT = 2
+
+
+class Change(Enum):
+    """How far a group's change of size without an end is."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    CALLED = "called"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class _NextGroup:
+    """A group that is to be formed, and who joins."""
+
+    meeting: Meeting
+    joining: dict[str, TaskProcess] = field(default_factory=dict)
+    called_at: float | None = None
 
 
 class RankGroup:
@@ -81,19 +109,72 @@ class RankGroup:
         self._killed = False
         self._port = _reserved_port() if record.elastic or workers > 1 else None
         self._processes: dict[str, TaskProcess] = {}
-        settings = LauncherSettings()
+        self._record, self._folder, self._environment, self._warm = record, folder, environment, warm
+        self._number = 1
+        self._next: _NextGroup | None = None
+        self._left: list[TaskProcess] = []
         try:
-            for rank in range(workers):
-                name = f"worker-{rank}"
-                variables = self._variables(record, folder, rank, gpus)
-                spec = ProcessSpec(
-                    record.command, {**environment, **variables}, record.workdir, folder / "logs" / f"{name}.log"
-                )
-                self._processes[name] = TaskProcess(name, spec, settings.log_bytes, _ignore_line, warm)
+            self._start(self._processes, range(workers), gpus)
         except OSError:
             self.kill()
             self.close()
             raise
+
+    def _start(self, processes: dict[str, TaskProcess], ranks: range, gpus: tuple[str, ...]) -> None:
+        for rank in ranks:
+            name = f"worker-{rank}"
+            variables = self._variables(self._record, self._folder, rank, gpus)
+            spec = ProcessSpec(
+                self._record.command,
+                {**self._environment, **variables},
+                self._record.workdir,
+                self._folder / "logs" / f"{name}.log",
+            )
+            processes[name] = TaskProcess(name, spec, LauncherSettings().log_bytes, _ignore_line, self._warm)
+
+    def begin_change(self, workers: int, gpus: tuple[str, ...]) -> None:
+        """Start who is to join, while the others train.
+
+        Raises:
+            OSError: one cannot be started; none of them is left.
+        """
+        self._number += 1
+        self._next = _NextGroup(Meeting(self._number, workers))
+        try:
+            self._start(self._next.joining, range(self.workers, workers), gpus)
+        except OSError:
+            self.give_up_change()
+            raise
+
+    def go_on_change(self, files: RankFiles, progress: RankProgress) -> Change:
+        """See how far a change is; once all are there who are to join, the others are called."""
+        after = self._next
+        if after is None:
+            return Change.NONE
+        if any(process.poll() is not None for process in after.joining.values()):
+            return Change.FAILED
+        number, workers = after.meeting.number, after.meeting.workers
+        if after.called_at is None:
+            if all(files.is_ready(number, rank) for rank in range(self.workers, workers)):
+                files.call(after.meeting)
+                after.called_at = self._clock()
+            return Change.WAITING
+        if progress.processes != workers or progress.pid != self.first:
+            return Change.FAILED if self._clock() - after.called_at >= self._record.stop_seconds else Change.CALLED
+        for name in [f"worker-{rank}" for rank in range(workers, self.workers)]:
+            self._left.append(self._processes.pop(name))
+            self._codes.pop(name, None)
+        self._processes |= after.joining
+        self.workers, self._next = workers, None
+        return Change.DONE
+
+    def give_up_change(self) -> None:
+        """End who was to join."""
+        after, self._next = self._next, None
+        if after is not None:
+            for process in after.joining.values():
+                process.kill()
+                process.wait(self._grace_seconds, self._clock)
 
     @property
     def running(self) -> bool:
@@ -104,12 +185,14 @@ class RankGroup:
                 self._codes[name] = code
         if self._kill_at is not None and self._clock() >= self._kill_at:
             self.kill()
+        self._left = [process for process in self._left if process.poll() is None]
         return len(self._codes) < len(self._processes)
 
     @property
     def pids(self) -> set[int]:
         """Process numbers of all."""
-        return {process.pid for process in self._processes.values()}
+        joining = {} if self._next is None else self._next.joining
+        return {process.pid for process in (*self._processes.values(), *joining.values(), *self._left)}
 
     @property
     def first(self) -> int:
@@ -148,12 +231,14 @@ class RankGroup:
     def kill(self) -> None:
         """End all, and whatever they started, at once."""
         self._killed = True
-        for process in self._processes.values():
+        self.give_up_change()
+        for process in (*self._processes.values(), *self._left):
             process.kill()
 
     def close(self) -> None:
         """Wait for the end of all, which is under way, and give back what they had."""
-        for process in self._processes.values():
+        self.give_up_change()
+        for process in (*self._processes.values(), *self._left):
             if not process.wait(self._grace_seconds, self._clock):
                 process.kill()
             process.wait(self._grace_seconds, self._clock)
@@ -168,12 +253,16 @@ class RankGroup:
             if len(mine) < record.gpus:
                 raise OSError(f"worker-{rank} would need {record.gpus} GPUs of the job's {len(gpus)}")
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(mine)
+        workers = self.workers
+        if self._next is not None:
+            workers = self._next.meeting.workers
+            variables[MEETING_VARIABLE] = str(self._next.meeting.number)
         if self._port is not None:
             variables |= {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank if not record.gpus else 0),
-                "WORLD_SIZE": str(self.workers),
-                "LOCAL_WORLD_SIZE": str(self.workers),
+                "WORLD_SIZE": str(workers),
+                "LOCAL_WORLD_SIZE": str(workers),
                 "MASTER_ADDR": _HOST,
                 "MASTER_PORT": str(self._port.getsockname()[1]),
             }
@@ -232,6 +321,7 @@ class ScriptSupervisor:
         self._coming: Target | None = None
         self._stop_at: float | None = None
         self._paused_at: float | None = None
+        self._stalled_before = 0.0
         self._failures = Failures()
         self._again_at = -math.inf
 
@@ -244,6 +334,7 @@ class ScriptSupervisor:
         with LauncherStopSignals(self._news) as signals:
             try:
                 self._files.stop_file.unlink(missing_ok=True)
+                self._files.forget_meetings()
                 self._begin(self._desired())
                 while self.state.phase not in OVER:
                     self._place.check()
@@ -349,6 +440,8 @@ class ScriptSupervisor:
         if group.failure:
             group.terminate()  # the others would only wait for it
             return
+        if self._go_on_live(group, progress):
+            return
         if self.state.phase is JobPhase.STARTING and (not self._record.elastic or progress.pid == group.first):
             if self._paused_at is not None:
                 pause, self._paused_at = self._clock() - self._paused_at, None
@@ -357,13 +450,13 @@ class ScriptSupervisor:
             self._note(JobPhase.RUNNING, workers=group.workers, target=group.workers)
         target = self._desired()
         if not signals and target.request_id != self.state.request_id:
-            self._change(group, target)
+            self._change(group, target, progress)
         if self._stop_at is not None and self._clock() >= self._stop_at:
             _log.warning("workers-not-stopped", folder=str(self._folder.path), seconds=self._record.stop_seconds)
             self._stop_at = math.inf
             group.terminate()
 
-    def _change(self, group: RankGroup, target: Target) -> None:
+    def _change(self, group: RankGroup, target: Target, progress: RankProgress) -> None:
         """Another size is wanted; a newer wish while workers stop just takes the older one's place."""
         if target.workers == group.workers and self._stop_at is None:
             self._note(self.state.phase, request_id=target.request_id)
@@ -373,6 +466,47 @@ class ScriptSupervisor:
         self._note(phase, target=target.workers, request_id=target.request_id)
         if self._stop_at is not None:
             return
+        if target.workers and progress.live and self._begin_live(group, target, progress):
+            return
+        self._stop(group)
+
+    def _begin_live(self, group: RankGroup, target: Target, progress: RankProgress) -> bool:
+        """Change the size while the workers train; whether that could be begun."""
+        try:
+            gpus = read_gpus(self._record.gpu_file)
+            self._use(gpus[: max(target.workers, group.workers) * self._record.gpus])
+            group.begin_change(target.workers, gpus)
+        except OSError as error:
+            _log.warning("workers-cannot-join", folder=str(self._folder.path), error=str(error))
+            return False
+        self._stalled_before = progress.stall_seconds
+        return True
+
+    def _go_on_live(self, group: RankGroup, progress: RankProgress) -> bool:
+        """Go on with a change while the workers train; whether nothing else may be changed meanwhile."""
+        change = group.go_on_change(self._files, progress)
+        if change is Change.DONE:
+            stall = max(0.0, progress.stall_seconds - self._stalled_before)
+            self.state = self.state.model_copy(update={"stall_seconds": self.state.stall_seconds + stall})
+            self._on_change_over(done=True, stall_seconds=stall)
+            self._use(read_gpus(self._record.gpu_file)[: group.workers * self._record.gpus])
+            self._note(JobPhase.RUNNING, workers=group.workers, target=group.workers)
+        elif change is Change.FAILED:
+            _log.warning("workers-did-not-join", folder=str(self._folder.path), target=self.state.target)
+            group.give_up_change()
+            self._files.forget_meetings()
+            self._stop(group)
+        elif change is Change.WAITING and self._desired().request_id != self.state.request_id:
+            group.give_up_change()  # and what is wished for now is begun
+            self._files.forget_meetings()
+            self._on_change_over(done=False)
+            self._note(JobPhase.RUNNING, workers=group.workers, target=group.workers)
+        else:
+            return change is not Change.NONE
+        return False
+
+    def _stop(self, group: RankGroup) -> None:
+        """Let all workers stop after a common step, or end them."""
         self._paused_at = self._clock()
         self._stop_at = math.inf  # a script of a fixed size has no checkpoint that could be waited for
         if self._record.elastic:
@@ -387,6 +521,7 @@ class ScriptSupervisor:
         self.group = None
         stopping, self._stop_at = self._stop_at is not None, None
         self._files.stop_file.unlink(missing_ok=True)
+        self._files.forget_meetings()
         if not failure and (progress.finished or not (self._record.elastic or stopping or signals)):
             self._on_change_over(done=False)
             self._note(JobPhase.FINISHED, workers=0, target=0)
