@@ -403,6 +403,18 @@ def rank_files(environment: Mapping[str, str]) -> RankFiles | None:
     return RankFiles(Path(folder), seconds, store=_store(environment))
 
 
+def meeting_of(environment: Mapping[str, str]) -> int:
+    """Number of the group that a process begins in; above 1 it joins others, which train.
+
+    Raises:
+        BadInput: the variable cannot be used.
+    """
+    text = environment.get(MEETING_VARIABLE) or "1"
+    if not text.isdecimal() or not int(text):
+        raise BadInput(plain_line(f"{MEETING_VARIABLE} = {text}: is no number of a group; leave it to the launcher"))
+    return int(text)
+
+
 def _store(environment: Mapping[str, str]) -> RankStore | None:
     url = environment.get(STORE_VARIABLE)
     if not url:

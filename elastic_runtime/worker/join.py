@@ -143,15 +143,16 @@ def _mode(
     if environment.get(WORLD_VARIABLE):
         if not training.synchronous:
             raise BadInput("worker_batch is for asynchronous training, which needs parameter servers")
-        from elastic_runtime.checkpoint.rank_files import rank_files  # noqa: PLC0415
+        from elastic_runtime.checkpoint.rank_files import meeting_of, rank_files  # noqa: PLC0415
         from elastic_runtime.worker.ranks.allreduce import AllReduceMode  # noqa: PLC0415
         from elastic_runtime.worker.ranks.process_group import ProcessGroup  # noqa: PLC0415
         from elastic_runtime.worker.ranks.rank_pod import RankPlace  # noqa: PLC0415
 
         place = RankPlace.read(environment)
-        group = ProcessGroup(environment, next(model.parameters()).device)
+        meeting = meeting_of(environment)
+        group = ProcessGroup(environment, next(model.parameters()).device, joins=meeting == 1)
         try:
-            return AllReduceMode(model, layout, training, batches, group, rank_files(environment), place)
+            return AllReduceMode(model, layout, training, batches, group, rank_files(environment), place, meeting)
         except BaseException:
             group.close()
             raise

@@ -44,7 +44,7 @@ class Agreement:
     Args:
         named: facts that have to be the same in all, as they are now.
         followed: facts of which the first worker's hold; the others take them where they differ.
-        wish: what this worker wants all to do after this step: nothing (0), to stop (1), to form a group (its number).
+        wish: what this worker wants all to do after this step: see `RankKeeper.wish`.
 
     Attributes:
         wish: the largest of all, as of the last agreement.

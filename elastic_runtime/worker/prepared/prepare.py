@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from elastic_runtime.checkpoint.rank_files import MEETING_VARIABLE, rank_files
+from elastic_runtime.checkpoint.rank_files import meeting_of, rank_files
 from elastic_runtime.errors import BadInput
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_script_logging
 from elastic_runtime.worker.prepared.loader import PreparedLoader, check_loader
@@ -73,7 +73,7 @@ def prepare(*given: Any, environment: Mapping[str, str] | None = None) -> Any:
     if environment.get(WORLD_VARIABLE):
         configure_script_logging(environment.get(LEVEL_VARIABLE, "warning"))
         files, place = rank_files(environment), RankPlace.read(environment)
-        meeting = int(environment.get(MEETING_VARIABLE) or 1)
+        meeting = meeting_of(environment)
         device = parts.trained[0].device
         group = ProcessGroup(environment, device, LONGEST_WAIT_SECONDS, joins=meeting == 1)
     try:

@@ -5,7 +5,7 @@ the model; and the samples are those of the job's order, so that a run gives wha
 (batch norm excepted, which sees its own process's slice only).
 
 Where somebody looks after the processes (`RankFiles`), all stop after the same step when they are to, with a checkpoint
-from which the next ones go on, however many they are.
+from which the next ones go on, however many they are; or, on one machine, some come and go after it while they train.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.mode import TrainingMode
 from elastic_runtime.worker.ranks.gradient_buckets import GradientBuckets, merge_buffers
 from elastic_runtime.worker.ranks.process_group import ProcessGroup
-from elastic_runtime.worker.ranks.rank_keeper import RankKeeper, RankState, Reach
+from elastic_runtime.worker.ranks.rank_keeper import MEET, RankKeeper, RankState, Reach
 from elastic_runtime.worker.ranks.rank_pod import RankPlace, RankPod
 
 
@@ -36,6 +36,7 @@ class AllReduceMode(TrainingMode):
     Args:
         files: of whoever looks after them; None: nobody does.
         place: of this process among pods; None: it is none.
+        meeting: number of the group that it begins in; above 1 it joins others, which train.
 
     Raises:
         BadInput: the global batch is too small for so many processes.
@@ -55,12 +56,14 @@ class AllReduceMode(TrainingMode):
         group: ProcessGroup,
         files: RankFiles | None = None,
         place: RankPlace | None = None,
+        meeting: int = 1,
     ) -> None:
         check_workers(group.size, training.global_batch, training.min_worker_batch)
-        _agree(layout, training, group)
-        with torch.no_grad():
-            for tensor in (*model.parameters(), *model.buffers()):
-                group.take_from_first(tensor)
+        if meeting == 1:
+            _agree(layout, training, group)
+            with torch.no_grad():
+                for tensor in (*model.parameters(), *model.buffers()):
+                    group.take_from_first(tensor)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._model = model
         self._training = training
@@ -73,9 +76,10 @@ class AllReduceMode(TrainingMode):
         self._over = self._stopped = False
         state = RankState(model, self._optimizer.torch_optimizer, layout)
         pod = None if place is None else RankPod(place, group.rank, group.size)
-        self._keeper = None if files is None else RankKeeper(files, state, partial(Reach.of, batches.order), group, pod)
+        reach, live = partial(Reach.of, batches.order), pod is None and group.may_meet
+        self._keeper = None if files is None else RankKeeper(files, state, reach, group, pod, live=live)
         if self._keeper is not None:
-            self.global_step = self._keeper.begin()
+            self.global_step = self._keeper.begin() if meeting == 1 else self._keeper.join_running(meeting)
 
     @property
     def is_first(self) -> bool:
@@ -95,13 +99,13 @@ class AllReduceMode(TrainingMode):
                 batch = self._batches.batch(self.global_step, rank, size)
                 self._batches.expect(self.global_step + 1, (rank,), size)
                 return batch
-            self._buckets.begin(stop=self._stop_requested)
+            self._buckets.begin(wish=self._wish)
             self._apply(self.global_step, samples=0)
         return None
 
     def step(self, batch: Batch, loss: torch.Tensor | None, value: float | None) -> None:  # noqa: ARG002  # nobody asks
         """Sum the gradients of all slices by their share in the step, and apply them."""
-        self._buckets.begin(batch.weight, stop=self._stop_requested)
+        self._buckets.begin(batch.weight, wish=self._wish)
         if loss is not None:
             (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
         self._apply(batch.step, batch.size)
@@ -119,8 +123,8 @@ class AllReduceMode(TrainingMode):
         self._group.close()
 
     @property
-    def _stop_requested(self) -> bool:
-        return self._keeper is not None and self._keeper.stop_requested
+    def _wish(self) -> int:
+        return 0 if self._keeper is None else self._keeper.wish
 
     def _has_samples(self, step: int) -> bool:
         bounds = slice_bounds(self._batches.order.batch_size(step), self._group.size, self._training.min_worker_batch)
@@ -135,12 +139,16 @@ class AllReduceMode(TrainingMode):
             self._keep(step)
             return
         self._optimizer.apply(step)
-        self._stopped = self._buckets.stopping
-        if self._merge.merges(step) or self._stopped:
+        # Pods may want it several at once, and want nothing but a stop.
+        meets = self._buckets.wish == MEET and self._keeper is not None and self._keeper.live
+        self._stopped = bool(self._buckets.wish) and not meets
+        if self._merge.merges(step) or self._buckets.wish:
             merge_buffers(self._model, self._group, samples, self._batches.order.batch_size(step))
         self._samples = samples
         self.global_step = step + 1
         self._keep(self.global_step)
+        if meets and not self.finished and self._keeper is not None:
+            self._stopped = not self._keeper.regroup(self.global_step)
 
     def _keep(self, step: int) -> None:
         if self._keeper is not None:

@@ -64,7 +64,7 @@ def _put(buffers: list[torch.Tensor], flat: torch.Tensor) -> None:
 class _Bucket:
     """Some tensors of one dtype; `waiting` are those without a gradient so far.
 
-    `flat` has two elements more: in the last bucket, how many processes want all to stop after this step, and how many
+    `flat` has two elements more: in the last bucket, what the processes want all to do after this step, and how many
     say that the training is over.
     """
 
@@ -96,17 +96,18 @@ class GradientBuckets:
         self._sent = 0
         self._active = False
         self.scale = 1.0
-        self.stopping = False
+        self.wish = 0
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]  # torch's
             for parameter in self._place
         ]
 
-    def begin(self, weight: float = 1.0, *, stop: bool = False) -> None:
+    def begin(self, weight: float = 1.0, *, wish: int = 0) -> None:
         """Before the last backward pass of a step, in which buckets are sent as soon as they are full.
 
         Args:
             weight: what the script accumulated before counts by it.
+            wish: what this process wants all to do after the step; several want one thing at most.
         """
         for bucket in self._buckets:
             bucket.waiting = set(range(len(bucket.parameters)))
@@ -115,14 +116,14 @@ class GradientBuckets:
                 if parameter.grad is not None:
                     parameter.grad.mul_(weight)
         self._buckets[-1].flat[-1] = 0
-        self._buckets[-1].flat[-2] = int(stop)
+        self._buckets[-1].flat[-2] = wish
         self._sent = 0
         self._active = True
 
     def finish(self, *, over: bool = False) -> bool:
         """After it: every parameter's `grad` is the sum over all processes; one that got none anywhere has zero.
 
-        Whether any process wants all to stop after this step is in `stopping` then.
+        What the processes want all to do after this step is in `wish` then, as a sum.
 
         Returns:
             whether any process said so; there are no gradients then.
@@ -133,8 +134,8 @@ class GradientBuckets:
             if bucket.wait is not None:
                 bucket.wait()
                 bucket.wait = None  # nothing of a sum outlives its step, and so the group
-        stopping, over_for_one = (last[-_WORDS:] > 0).tolist()
-        self.stopping = bool(stopping)
+        wish, over_for_one = last[-_WORDS:].tolist()
+        self.wish = int(wish)
         for bucket in self._buckets:
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
                 parameter.grad = None if over_for_one else view

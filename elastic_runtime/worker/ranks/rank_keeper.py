@@ -29,7 +29,8 @@ from elastic_runtime.worker.ranks.rank_pod import RankPod
 _log = structlog.get_logger()
 
 
-STOP = 1
+STOP, MEET = 1, 2
+"""What all processes may be wished to do after a step: stop with a checkpoint, or form another group."""
 
 
 def saved(content: dict[str, Any]) -> bytes:
@@ -109,6 +110,8 @@ class RankKeeper:
 
     Args:
         reach: how far so many steps are.
+
+    Attributes:
         live: whether the training can go on in another group.
     """
 
@@ -122,7 +125,7 @@ class RankKeeper:
         *,
         live: bool = False,
     ) -> None:
-        self._live = live
+        self.live = live
         self._files = files
         self._state = state
         self._reach = reach
@@ -141,11 +144,10 @@ class RankKeeper:
 
     @property
     def wish(self) -> int:
-        """What all are to do after this step: nothing (0), `STOP`, or to form the group of that number."""
+        """What all are to do after this step: nothing (0), `STOP` or `MEET`."""
         if self.stop_requested:
             return STOP
-        meeting = self._files.meeting() if self._is_first and self._live else None
-        return 0 if meeting is None else meeting.number
+        return MEET if self._is_first and self.live and self._files.meeting() is not None else 0
 
     def regroup(self, step: int) -> bool:
         """Form the group that is wished for, with the state of the first process; whether this one is in it.
@@ -171,8 +173,8 @@ class RankKeeper:
         _log.info("regrouped", number=meeting.number, workers=meeting.workers, step=step)
         return True
 
-    def join_running(self, number: int) -> None:
-        """Wait for the others, which train, and become what they are.
+    def join_running(self, number: int) -> int:
+        """Wait for the others, which train, and become what they are; the steps that are done.
 
         Raises:
             ElasticError: they do not come.
@@ -180,7 +182,7 @@ class RankKeeper:
         """
         self._files.say_ready(number, self._group.rank)
         self._meet(number, self._group.size)
-        self._state.take(torch.load(BytesIO(self._group.bytes_of_first(b"")), weights_only=True))
+        return self._state.take(torch.load(BytesIO(self._group.bytes_of_first(b"")), weights_only=True))
 
     def _meet(self, number: int, workers: int) -> None:
         self._group.meet(workers, partial(self._files.say_port, number), partial(self._files.port_of, number))
@@ -225,7 +227,7 @@ class RankKeeper:
             epoch=reach.epoch,
             total_epochs=reach.total_epochs,
             finished=finished,
-            live=self._live,
+            live=self.live,
             stall_seconds=self._stall_seconds,
         )
         if self._is_first:

@@ -168,13 +168,14 @@ class RankGroup:
         self.workers, self._next = workers, None
         return Change.DONE
 
-    def give_up_change(self) -> None:
-        """End who was to join."""
+    def give_up_change(self) -> bool:
+        """End who was to join; whether the others had been called."""
         after, self._next = self._next, None
         if after is not None:
             for process in after.joining.values():
                 process.kill()
                 process.wait(self._grace_seconds, self._clock)
+        return after is not None and after.called_at is not None
 
     @property
     def running(self) -> bool:
@@ -493,9 +494,11 @@ class ScriptSupervisor:
             self._note(JobPhase.RUNNING, workers=group.workers, target=group.workers)
         elif change is Change.FAILED:
             _log.warning("workers-did-not-join", folder=str(self._folder.path), target=self.state.target)
-            group.give_up_change()
+            was_called = group.give_up_change()
             self._files.forget_meetings()
             self._stop(group)
+            if was_called:  # they may wait for one that does not come
+                self._stop_at = self._clock() + self._record.grace_seconds
         elif change is Change.WAITING and self._desired().request_id != self.state.request_id:
             group.give_up_change()  # and what is wished for now is begun
             self._files.forget_meetings()

@@ -1,4 +1,4 @@
-"""An all-reduce job whose script prepares its training is resized while it trains, by real processes."""
+"""All-reduce jobs are resized while they train, by real processes."""
 
 from __future__ import annotations
 
@@ -64,8 +64,18 @@ for step in elastic.steps({count} * 10):
     if step % 10 == 9:
         kept.sums.append(model[0].weight.sum().item())
 """
+BY_JOIN = """
+data = TensorDataset(inputs, targets)
+job = elastic.join(model, elastic.Adam(lr=1e-2), data, global_batch=40, epochs={count}, seed=0)
+for batch in job:
+    some, wanted = batch.data
+    job.step(nn.functional.mse_loss(model(some), wanted))
+    time.sleep({pause})
+if job.finished and job.is_first:
+    print("sums", *(value.sum().item() for value in model.parameters()), flush=True)
+"""
 TAIL = """
-if elastic.finished and elastic.is_first:
+if kept.sums and elastic.finished and elastic.is_first:
     print("sums", *kept.sums, flush=True)
 """
 Opened = Callable[..., ScriptJob]
@@ -133,7 +143,7 @@ def first_process(job: ScriptJob) -> int:
     return RankFiles(job.log_folder.parent).progress().pid
 
 
-@pytest.mark.parametrize("loop", [BY_LOADER, BY_STEPS], ids=["loader", "steps"])
+@pytest.mark.parametrize("loop", [BY_LOADER, BY_STEPS, BY_JOIN], ids=["loader", "steps", "join"])
 def test_it_trains_on_through_every_size_as_alone(opened: Opened, loop: str, tmp_path: Path) -> None:
     count = 60
     job = opened(script_of(loop, count))
