@@ -29,7 +29,7 @@ import secrets
 import time
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
@@ -175,6 +175,9 @@ class RankProgress:
     stall_seconds: float = 0.0
 
 
+_PROGRESS = frozenset(field.name for field in fields(RankProgress))
+
+
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """A group that a running job's processes are to form.
@@ -271,7 +274,8 @@ class RankFiles:
         with contextlib.suppress(OSError, ValueError, TypeError):
             found = parse_json(read_ordinary(self._progress_file, below=self._folder.parent))
             if isinstance(found, dict) and all(_is_sane(value) for value in found.values()):
-                return RankProgress(**found)
+                # A script's version may say more than this one knows.
+                return RankProgress(**{key: value for key, value in found.items() if key in _PROGRESS})
         return RankProgress()
 
     def report(self, progress: RankProgress, *, at_once: bool = False) -> None:

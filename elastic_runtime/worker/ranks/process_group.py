@@ -24,7 +24,7 @@ WORLD_VARIABLE = "WORLD_SIZE"
 _ADDRESS_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 DEADLINE_SECONDS = 300.0
 """A step of the slowest process, its data included, has to fit; what takes longer counts as hanging."""
-_POLL_SECONDS = 0.002
+_POLL_SECONDS = 0.005
 _groups = itertools.count()
 
 

@@ -112,7 +112,7 @@ class RankGroup:
         self._record, self._folder, self._environment, self._warm = record, folder, environment, warm
         self._number = 1
         self._next: _NextGroup | None = None
-        self._left: list[TaskProcess] = []
+        self._leaving: list[tuple[TaskProcess, float]] = []
         try:
             self._start(self._processes, range(workers), gpus)
         except OSError:
@@ -162,7 +162,7 @@ class RankGroup:
         if progress.processes != workers or progress.pid != self.first:
             return Change.FAILED if self._clock() - after.called_at >= self._record.stop_seconds else Change.CALLED
         for name in [f"worker-{rank}" for rank in range(workers, self.workers)]:
-            self._left.append(self._processes.pop(name))
+            self._leaving.append((self._processes.pop(name), self._clock() + self._grace_seconds))
             self._codes.pop(name, None)
         self._processes |= after.joining
         self.workers, self._next = workers, None
@@ -186,14 +186,18 @@ class RankGroup:
                 self._codes[name] = code
         if self._kill_at is not None and self._clock() >= self._kill_at:
             self.kill()
-        self._left = [process for process in self._left if process.poll() is None]
+        self._leaving = [(process, until) for process, until in self._leaving if process.poll() is None]
+        for process, until in self._leaving:
+            if self._clock() >= until:
+                process.kill()
         return len(self._codes) < len(self._processes)
 
     @property
     def pids(self) -> set[int]:
         """Process numbers of all."""
         joining = {} if self._next is None else self._next.joining
-        return {process.pid for process in (*self._processes.values(), *joining.values(), *self._left)}
+        leaving = (process for process, _ in self._leaving)
+        return {process.pid for process in (*self._processes.values(), *joining.values(), *leaving)}
 
     @property
     def first(self) -> int:
@@ -233,13 +237,13 @@ class RankGroup:
         """End all, and whatever they started, at once."""
         self._killed = True
         self.give_up_change()
-        for process in (*self._processes.values(), *self._left):
+        for process in (*self._processes.values(), *(process for process, _ in self._leaving)):
             process.kill()
 
     def close(self) -> None:
         """Wait for the end of all, which is under way, and give back what they had."""
         self.give_up_change()
-        for process in (*self._processes.values(), *self._left):
+        for process in (*self._processes.values(), *(process for process, _ in self._leaving)):
             if not process.wait(self._grace_seconds, self._clock):
                 process.kill()
             process.wait(self._grace_seconds, self._clock)
@@ -467,7 +471,8 @@ class ScriptSupervisor:
         self._note(phase, target=target.workers, request_id=target.request_id)
         if self._stop_at is not None:
             return
-        if target.workers and progress.live and self._begin_live(group, target, progress):
+        live = progress.live and progress.pid == group.first
+        if target.workers and live and self._begin_live(group, target, progress):
             return
         self._stop(group)
 
