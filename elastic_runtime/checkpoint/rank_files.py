@@ -414,8 +414,10 @@ def meeting_of(environment: Mapping[str, str]) -> int:
         BadInput: the variable cannot be used.
     """
     text = environment.get(MEETING_VARIABLE) or "1"
-    if not text.isdecimal() or not int(text):
+    if not text.isdecimal() or len(text) > 9 or not int(text):
         raise BadInput(plain_line(f"{MEETING_VARIABLE} = {text}: is no number of a group; leave it to the launcher"))
+    if int(text) > 1 and not environment.get(FOLDER_VARIABLE):
+        raise BadInput(f"{MEETING_VARIABLE} = {text}: and {FOLDER_VARIABLE} is not set; leave them to the launcher")
     return int(text)
 
 

@@ -16,7 +16,9 @@ import elastic_runtime
 from elastic_runtime.checkpoint.rank_files import (
     CHECKPOINT_SECONDS_VARIABLE,
     FOLDER_VARIABLE,
+    MEETING_VARIABLE,
     STORE_VARIABLE,
+    meeting_of,
     rank_files,
 )
 from elastic_runtime.control.member_link import member_clock
@@ -80,6 +82,7 @@ ELSEWHERE = {
     FOLDER_VARIABLE: "of all-reduce; below",
     CHECKPOINT_SECONDS_VARIABLE: "the same",
     STORE_VARIABLE: "the same",
+    MEETING_VARIABLE: "the same",
     BIND_VARIABLE: "of all-reduce in pods; tests/elastic_runtime/worker/ranks/test_rank_pod.py",
     END_FILE_VARIABLE: "the same; what cannot be written is logged",
     "ELASTIC_CERTIFICATE_FILE": "the same",
@@ -129,6 +132,7 @@ def test_every_variable_has_a_row() -> None:
     [
         *((FOLDER_VARIABLE, value) for value in ("nowhere", "a-file", "n" * 5000, "a\nb", "\x1b[31mred")),
         *((CHECKPOINT_SECONDS_VARIABLE, value) for value in ("soon", "0", "-1", "nan", "inf", "1,5", "a\nb")),
+        *((MEETING_VARIABLE, value) for value in ("0", "-2", "two", "1.5", "a\nb", "2\n", " ", "9" * 5000)),
         *((STORE_VARIABLE, value) for value in ("folder", "a\nb", *URLS.values())),
     ],
 )
@@ -136,10 +140,16 @@ def test_so_are_the_variables_of_all_reduce(variable: str, value: str, tmp_path:
     (tmp_path / "a-file").write_text("")
     environment = {FOLDER_VARIABLE: str(tmp_path), CHECKPOINT_SECONDS_VARIABLE: "30"}
     assert rank_files(environment) is not None
+    assert meeting_of(environment) == 1
     bad = str(tmp_path / value) if variable == FOLDER_VARIABLE else value
     with pytest.raises(BadInput, match=f"^{variable}( =|:) ") as caught:
-        rank_files({**environment, variable: bad})
+        (meeting_of if variable == MEETING_VARIABLE else rank_files)({**environment, variable: bad})
     assert str(caught.value).isprintable()
+
+
+def test_nobody_joins_others_without_their_folder() -> None:
+    with pytest.raises(BadInput, match=f"^{MEETING_VARIABLE} = 2: and {FOLDER_VARIABLE} is not set"):
+        meeting_of({MEETING_VARIABLE: "2"})
 
 
 def test_a_sound_environment_is_taken(sound: dict[str, str]) -> None:
