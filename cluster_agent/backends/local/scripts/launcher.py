@@ -1,6 +1,7 @@
 """Launcher of a job without parameter servers: looks after its workers to its end, whatever becomes of the agent.
 
-A job that can be resized is so by a checkpoint: its workers stop after a common step, and others go on from there. A
+A job that can be resized is so while it trains: who is to join loads beside the others, and all form another group
+after a step. Where that cannot be, workers stop after a common step with a checkpoint, and others go on from there. A
 script of a fixed size runs once; told to suspend it, the launcher ends it, and it will start over. A launcher that is
 itself told to end leaves a job that goes on later, as one whose machine is shut down.
 
@@ -65,7 +66,7 @@ _RESTARTS_VARIABLE = "RESTART_COUNT"
 _BAD_INPUT = 2
 
 
-class Change(Enum):
+class GroupChange(Enum):
     """How far a group's change of size without an end is."""
 
     NONE = "none"
@@ -146,27 +147,31 @@ class RankGroup:
             self.give_up_change()
             raise
 
-    def go_on_change(self, files: RankFiles, progress: RankProgress) -> Change:
+    def go_on_change(self, files: RankFiles, progress: RankProgress) -> GroupChange:
         """See how far a change is; once all are there who are to join, the others are called."""
         after = self._next
         if after is None:
-            return Change.NONE
-        if any(process.poll() is not None for process in after.joining.values()):
-            return Change.FAILED
+            return GroupChange.NONE
         number, workers = after.meeting.number, after.meeting.workers
-        if after.called_at is None:
-            if all(files.is_ready(number, rank) for rank in range(self.workers, workers)):
-                files.call(after.meeting)
-                after.called_at = self._clock()
-            return Change.WAITING
         if progress.processes != workers or progress.pid != self.first:
-            return Change.FAILED if self._clock() - after.called_at >= self._record.stop_seconds else Change.CALLED
+            if any(process.poll() is not None for process in after.joining.values()):
+                return GroupChange.FAILED
+            if after.called_at is not None:
+                late = self._clock() - after.called_at >= self._record.stop_seconds
+                return GroupChange.FAILED if late else GroupChange.CALLED
+            if all(files.is_ready(number, rank) for rank in range(self.workers, workers)):
+                try:
+                    files.call(after.meeting)
+                except OSError:  # a full disk; a stop needs no room
+                    return GroupChange.FAILED
+                after.called_at = self._clock()
+            return GroupChange.WAITING
         for name in [f"worker-{rank}" for rank in range(workers, self.workers)]:
             self._leaving.append((self._processes.pop(name), self._clock() + self._grace_seconds))
             self._codes.pop(name, None)
         self._processes |= after.joining
         self.workers, self._next = workers, None
-        return Change.DONE
+        return GroupChange.DONE
 
     def give_up_change(self) -> bool:
         """End who was to join; whether the others had been called."""
@@ -491,26 +496,26 @@ class ScriptSupervisor:
     def _go_on_live(self, group: RankGroup, progress: RankProgress) -> bool:
         """Go on with a change while the workers train; whether nothing else may be changed meanwhile."""
         change = group.go_on_change(self._files, progress)
-        if change is Change.DONE:
+        if change is GroupChange.DONE:
             stall = max(0.0, progress.stall_seconds - self._stalled_before)
             self.state = self.state.model_copy(update={"stall_seconds": self.state.stall_seconds + stall})
             self._on_change_over(done=True, stall_seconds=stall)
             self._use(read_gpus(self._record.gpu_file)[: group.workers * self._record.gpus])
             self._note(JobPhase.RUNNING, workers=group.workers, target=group.workers)
-        elif change is Change.FAILED:
+        elif change is GroupChange.FAILED:
             _log.warning("workers-did-not-join", folder=str(self._folder.path), target=self.state.target)
             was_called = group.give_up_change()
             self._files.forget_meetings()
             self._stop(group)
             if was_called:  # they may wait for one that does not come
                 self._stop_at = self._clock() + self._record.grace_seconds
-        elif change is Change.WAITING and self._desired().request_id != self.state.request_id:
+        elif change is GroupChange.WAITING and self._desired().request_id != self.state.request_id:
             group.give_up_change()  # and what is wished for now is begun
             self._files.forget_meetings()
             self._on_change_over(done=False)
             self._note(JobPhase.RUNNING, workers=group.workers, target=group.workers)
         else:
-            return change is not Change.NONE
+            return change is not GroupChange.NONE
         return False
 
     def _stop(self, group: RankGroup) -> None:

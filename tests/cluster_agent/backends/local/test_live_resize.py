@@ -19,6 +19,7 @@ from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
 from elastic_runtime.checkpoint.rank_files import Meeting, RankFiles
 from elastic_runtime.protocol.plan import JobPhase
+from foundation.files import PARTIAL
 from policy_net.domain import SUSPENDED, Allocation
 
 ROOT = Path(__file__).parents[4]
@@ -139,6 +140,11 @@ def alone(loop: str, count: int, folder: Path) -> list[float]:
     return printed(done.stdout)
 
 
+def begin_to_grow(job: ScriptJob) -> None:
+    job.request("more", Allocation(3), resume=False)
+    wait_until(lambda: job.measure().phase is JobPhase.RESIZING, "the change begins")
+
+
 def first_process(job: ScriptJob) -> int:
     return RankFiles(job.log_folder.parent).progress().pid
 
@@ -180,8 +186,7 @@ def test_a_newer_wish_takes_the_place_of_one_that_waits(opened: Opened) -> None:
     job.start(Allocation(2))
     steady(job, 2)
     first = first_process(job)
-    job.request("more", Allocation(3), resume=False)
-    wait_until(lambda: job.measure().phase is JobPhase.RESIZING, "the change begins")
+    begin_to_grow(job)
     job.request("less", Allocation(1), resume=False)
     steady(job, 1)
     assert first_process(job) == first
@@ -192,8 +197,7 @@ def test_it_is_suspended_while_others_are_to_join_and_goes_on(opened: Opened, tm
     job = opened(script_of(BY_LOADER, 40, joining="time.sleep(100)"))
     job.start(Allocation(2))
     steady(job, 2)
-    job.request("more", Allocation(3), resume=False)
-    wait_until(lambda: job.measure().phase is JobPhase.RESIZING, "the change begins")
+    begin_to_grow(job)
     job.request("none", SUSPENDED, resume=False)
     wait_until(lambda: job.launcher is None, "its launcher ends")
     assert job.measure().phase is JobPhase.SUSPENDED
@@ -213,9 +217,20 @@ def test_a_worker_that_is_killed_as_others_join_costs_no_more_than_a_checkpoint(
     job = opened(script_of(BY_LOADER, 40, joining="time.sleep(1)"))
     job.start(Allocation(2))
     steady(job, 2)
-    job.request("more", Allocation(3), resume=False)
-    wait_until(lambda: job.measure().phase is JobPhase.RESIZING, "the change begins")
+    begin_to_grow(job)
     os.kill(first_process(job), signal.SIGKILL)
+    assert ended(job) == pytest.approx(alone(BY_LOADER, 40, tmp_path), rel=1e-10)
+
+
+def test_a_call_that_cannot_be_written_ends_in_a_checkpoint(opened: Opened, tmp_path: Path) -> None:
+    job = opened(script_of(BY_LOADER, 40, joining="time.sleep(1)"))
+    job.start(Allocation(2))
+    steady(job, 2)
+    first = first_process(job)
+    (job.log_folder.parent / f"meeting.json{PARTIAL}").mkdir()  # in the way of what is written
+    begin_to_grow(job)
+    steady(job, 3)
+    assert first_process(job) != first
     assert ended(job) == pytest.approx(alone(BY_LOADER, 40, tmp_path), rel=1e-10)
 
 
